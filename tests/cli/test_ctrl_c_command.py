@@ -60,6 +60,8 @@ def press(monkeypatch, headwise, place, write_recipe, pairs, tmp_path):
 # Command -> a function that it calls on its way.
 COMMANDS = {
     "train {recipe} --data {data} --output {new}": "headwise.experiments.run.check_output",
+    "init texts.tsv --yes --output {new}.yaml": "headwise.experiments.file_recipe.file_recipe",
+    "push guided someone/model": "headwise.experiments.hub.prepare_upload",
     "evaluate guided": "headwise.experiments.apply.predict_logits",
     "predict guided --input texts.tsv --output {new}.tsv": "headwise.experiments.apply.predict_logits",
     "tokens ssa --text cat --pair dog --html {new}.html": "headwise.experiments.token_scores.token_scores",

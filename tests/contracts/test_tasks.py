@@ -8,9 +8,17 @@ from data.files import FILE_TASKS, LAYOUTS, write_layout
 import headwise.retrieval  # noqa: F401 (adds its task to the table)
 from headwise.data import TASKS, build_task
 from headwise.errors import InputError
+from headwise.data.task import MULTI_LABEL_METRICS, WORD_METRICS
 from headwise.metrics.classification import METRICS
 from headwise.metrics.ranking import MEASURES
 
+KINDS = {
+    "classification": METRICS,
+    "regression": METRICS,
+    "ranking": MEASURES,
+    "multi_label": MULTI_LABEL_METRICS,
+    "token_labels": WORD_METRICS,
+}
 LANGUAGES = [name for name in TASKS if name.startswith("xnli-")]
 NAMES = [name for name in TASKS if name not in LANGUAGES[1:]]
 
@@ -22,9 +30,8 @@ def check(task, folder):
     assert plain["description"]
     assert plain["source"]
     assert task.metrics
-    assert set(task.metrics) <= set(MEASURES if task.kind == "ranking" else METRICS)
+    assert set(task.metrics) <= set(KINDS[task.kind])
     assert task.primary in task.metrics
-    assert task.kind in ("classification", "regression", "ranking")
     assert task.sentences in (1, 2)
     assert len(set(task.labels)) == len(task.labels)
     if task.kind != "classification":

@@ -140,6 +140,15 @@ LAYOUTS: dict[str, dict[str, str]] = {
         ),
     },
     "sentences-regression": {"train.tsv": tsv("sentence label", "a 1.5", "c -2")},
+    "sentences-labels": {
+        "train.tsv": tsv("sentence label", "a x;y", "c y"),
+        "dev.jsonl": json_lines({"sentence": "a", "label": ["x"]}, {"sentence": "c", "label": []}),
+    },
+    "pairs-labels": {"train.tsv": tsv("sentence1 sentence2 label", "a b x;y", "c d y")},
+    "token-labels": {
+        "train.conll": "a O\n\nc B-X\n",
+        "dev.jsonl": json_lines({"tokens": ["a"], "labels": ["O"]}, {"tokens": ["c"], "labels": ["B-X"]}),
+    },
 }
 LAYOUTS["sick-r"] = LAYOUTS["sick"]
 for language in ("ar", "bg", "de", "el", "en", "es", "fr", "hi", "ru", "sw", "th", "tr", "ur", "vi", "zh"):

@@ -69,9 +69,9 @@ def intervals(outputs: Mapping[str, Any]) -> Intervals:
     found: Intervals = {}
     for split, output in outputs.items():
         if "per_query" in output:
-            names, table = list(output["per_query"]), numpy.asarray(list(output["per_query"].values()), numpy.float64)
-            if table.ndim != 2 or not table.size:
-                continue
+            claims = list(output["per_query"].values())
+            names = list(claims[0])
+            table = numpy.array([[each[name] for each in claims] for name in names])
             ends = Interval.of(bootstrap_means(table, resamples=RESAMPLES))
             found[split] = {name: (float(ends.low[row]), float(ends.high[row])) for row, name in enumerate(names)}
             continue
