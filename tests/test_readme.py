@@ -102,6 +102,8 @@ def folder(tmp_path):
         for text, label in rows(40, 0, "sentences")[1:]
     ]
     (tmp_path / "TEXTS/train.marks.jsonl").write_text("\n".join(marked) + "\n", encoding="utf-8")
+    tickets = [f"{text},{topic}" for text, topic in rows(60, 2, "sentences")[1:]]
+    (tmp_path / "tickets.csv").write_text("\n".join(["message,topic", *tickets]) + "\n", encoding="utf-8")
     for name in ("train.tsv", "test.tsv"):
         (tmp_path / name).write_bytes((folder / name).read_bytes())
     (tmp_path / "new.tsv").write_bytes((folder / "test.tsv").read_bytes())
@@ -131,9 +133,9 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
     few = ["--set", "data.limit={train: 12, validation: 8, test: 8}"]
     # What is added to the command, and the folder of its run.
     trained = {
+        "--data": ([], "run"),
         "pairs": ([], "pairs"),
         "marked": ([], "marked"),
-        "table2/pmi": ([], "pmi"),
         "ssa/rte/hybrid": (["--set", "training.num_train_epochs=2"], "ssa"),
         "heads/check": (
             ["--set", "tasks.sst2.data.validation_fraction=0.2", "--set", "iat.start=0.5", "--set", "iat.examples=8"],
@@ -143,7 +145,6 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
     }
     added = {
         "train": tiny,
-        "knowledge": tiny,
         "sweep": [*tiny, *few, "--seeds", "1,2", "--workers", "1"],
         "tune": [*tiny, "--trials", "2"],
         "heads prune-curve": ["--random", "1"],
@@ -161,7 +162,7 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
         extra = list(added.get(" ".join(words[1:3]), added.get(name, [])))
         if name == "train":
             more, run = trained[words[2]]
-            extra += [*more, "--output", run]
+            extra += [*more, *([] if "--output" in words else ["--output", run])]
         if name == "analyze" and not Path("PLAIN").exists():
             run = "pairs"
             plain = headwise("train", "pairs", "--data", folder, *tiny, "--set", "guides={}", "--output", "PLAIN")
@@ -174,4 +175,4 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
             continue
         code, _, err = headwise(*words, *extra)
         assert code == 0, (line, err)
-    assert {"predictions.tsv", "results", "report.html", "map.pdf", "reranked.trec"} <= set(os.listdir())
+    assert {"predictions.tsv", "results", "report.html", "map.pdf", "reranked.trec", "tickets.yaml"} <= set(os.listdir())
