@@ -175,4 +175,6 @@ def test_every_command_runs(headwise, encoder, folder, tmp_path, monkeypatch):
             continue
         code, _, err = headwise(*words, *extra)
         assert code == 0, (line, err)
-    assert {"predictions.tsv", "results", "report.html", "map.pdf", "reranked.trec", "tickets.yaml"} <= set(os.listdir())
+    assert {"predictions.tsv", "results", "report.html", "map.pdf", "reranked.trec", "tickets.yaml"} <= set(
+        os.listdir()
+    )

@@ -104,8 +104,8 @@ def _wrong_rows(table: Table, kind: str, chance: random.Random) -> None:
 # -- bytes -------------------------------------------------------------------------------------------------------------
 
 BYTES: dict[str, tuple[Callable[[str], bytes], str]] = {
-    "Latin-1": (lambda text: text.encode().replace(b"a", b"\xe4", 1), BAD),
-    "UTF-16": (lambda text: text.encode("utf-16"), BAD),
+    "Latin-1": (lambda text: text.encode().replace(b"a", b"\xe4", 1), OPEN),
+    "UTF-16": (lambda text: text.encode("utf-16"), OPEN),
     "a byte order mark": (lambda text: b"\xef\xbb\xbf" + text.encode(), OPEN),
     "zero bytes": (lambda text: text.encode().replace(b" ", b"\0"), OPEN),
     "old Mac lines": (lambda text: text.replace("\n", "\r").encode(), OPEN),
@@ -118,7 +118,7 @@ BYTES: dict[str, tuple[Callable[[str], bytes], str]] = {
     "nothing": (lambda text: b"", BAD),
     "one line": (lambda text: text.replace("\n", " ").encode(), BAD),
     "cut off": (lambda text: text.encode()[: len(text) // 2 + 7], OPEN),
-    "another delimiter": (lambda text: text.replace("\t", ";").encode(), BAD),
+    "another delimiter": (lambda text: text.replace("\t", ";").encode(), OPEN),
     "a line of 2 MB": (lambda text: text.encode() + 2_000_000 * b"a" + b"\n", BAD),
     "line separators": (lambda text: text.replace(" ", "\u2028", 3).encode(), OPEN),
     "surrogates": (lambda text: text.encode().replace(b"a", b"\xed\xa0\x80", 1), BAD),

@@ -131,6 +131,7 @@ def test_mistakes_are_reported_in_one_sentence(typed, home, tmp_path, monkeypatc
     split = ["--split", "test"]
     for words, parts in (
         (["retrieve", "papers", *split, "--stage", "bm52"], ["unknown stage 'bm52'", "bm25"]),
+        (["retrieve", "papers", *split, "--stage", "bm25"], ["--encoder", "is for the stages dense and hybrid"]),
         (["retrieve", "papers", *split, "--alpha", "-0.1"], ["alpha -0.1: expected a number from 0"]),
         (["retrieve", "papers", *split, "--fusion", "sum"], ["unknown fusion 'sum'"]),
         (["retrieve", "papers", *split, "--fusion", "rrf", "--fit", "train"], ["--fit train is for convex fusion"]),

@@ -7,8 +7,8 @@ from data.files import FILE_TASKS, LAYOUTS, write_layout
 
 import headwise.retrieval  # noqa: F401 (adds its task to the table)
 from headwise.data import TASKS, build_task
-from headwise.errors import InputError
 from headwise.data.task import MULTI_LABEL_METRICS, WORD_METRICS
+from headwise.errors import InputError
 from headwise.metrics.classification import METRICS
 from headwise.metrics.ranking import MEASURES
 

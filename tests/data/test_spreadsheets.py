@@ -65,6 +65,11 @@ def test_of_several_sheets_one_is_named(tmp_path):
     assert "has 2 sheets: 'notes', 'data'; expected one: choose with sheet=NAME (task.sheet" in refusal(path)
     assert read(path, sheet="data").labels == (0, 1)
     assert "no sheet 'dat': did you mean 'data'? known: data, notes" in refusal(path, sheet="dat")
+    plain = tmp_path / "plain.csv"
+    plain.write_text("sentence,label\na,x\nb,y\n")
+    assert "plain.csv: sheet='data' is for spreadsheets, and this is none: leave it out." in refusal(
+        plain, sheet="data"
+    )
 
 
 def test_rows_are_named_in_messages_as_in_excel(tmp_path):

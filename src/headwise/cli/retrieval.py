@@ -276,6 +276,8 @@ def retrieve(
     from headwise.retrieval.search import retrieve
     from headwise.retrieval.trec import write_qrels, write_topics
 
+    if stages.stage == "bm25" and stages.encoder is not None:
+        raise InputError(f"--encoder {stages.encoder} is for the stages dense and hybrid: leave one of them out.")
     saved = {"--save-qrels": save_qrels, "--save-topics": save_topics}
     with files.files(), files.others(saved), progress() as shown:
         with keeping(lambda: "no run was written, and the same command begins again with what the cache has"):

@@ -94,7 +94,7 @@ def _content(name: str | None, options: opt.RecipeOptions, columns: opt.ColumnOp
         recipe = check_recipe(data, str(options.data))
         if distributed.first():
             for note in written.notes:
-                typer.echo(f"headwise: {note}", err=True)
+                typer.echo(note, err=True)
             split = read_splits(recipe, written.root, network=options.download)
             print_parts(text_table(*split_table(split)), stream=sys.stderr)
         return recipe, written.root

@@ -82,6 +82,8 @@ def resolved(path: Path, dialect: Dialect) -> Dialect:
 @lru_cache(maxsize=256)
 def _resolved(path: Path, dialect: Dialect, state: tuple[int, int] | None) -> Dialect:
     suggested = dialect.format or SUFFIXES.get(suffix_of(path))
+    if dialect.sheet is not None and suggested != "xlsx":
+        raise InputError(f"{path}: sheet={dialect.sheet!r} is for spreadsheets, and this is none: leave it out.")
     if suggested in ("parquet", "xlsx"):
         return replace(dialect, format=suggested)
     if suggested is None:
