@@ -18,6 +18,7 @@ from headwise.experiments.splits import read_split, read_splits
 from headwise.metrics.ranking import score_ranking
 from headwise.retrieval.bm25 import IndexOptions, Words, open_index
 from headwise.retrieval.holdout import without_leaks
+from headwise.retrieval.trec import write_run
 
 
 @pytest.fixture(scope="module")
@@ -240,7 +241,7 @@ def test_a_run_is_never_worse_than_its_first_stage_whatever_the_re_ranker_says(m
     assert len(per_claim["validation"]) == 30
 
 
-def test_a_search_with_a_run_repeats_its_validation(encoder, cache, tmp_path):
+def test_a_search_with_a_run_repeats_its_validation(encoder, cache, tmp_path, headwise):
     """The stages, the encoder, the weights, the offset and the depth are those of the run."""
     write_collection(tmp_path / "papers", train=60)
     options = {"stage": "hybrid", "loss": "list", "residual": True, "warm_up": 12, "validation_candidates": 4}
@@ -260,6 +261,12 @@ def test_a_search_with_a_run_repeats_its_validation(encoder, cache, tmp_path):
     qrels = {claim: collection.qrels["train"][claim] for claim in claims}
     assert score_ranking(qrels, run_of).strict == pytest.approx(results["metrics"]["validation"])
     assert searcher.search(collection.claims[claims[0]], top=3).read == 4
+    # Given candidates are ordered by the final score, too: without its first stage a residual model ranks nothing.
+    write_run(tmp_path / "first.trec", {claim: dict(list(run_of[claim].items())[:5]) for claim in claims}, "first")
+    words = ("--split", "train", "--cache", cache, "--output", tmp_path / "new.trec", "--json")
+    code, out, err = headwise("rerank", run, "--candidates", tmp_path / "first.trec", *words)
+    assert code == 0, err
+    assert json.loads(out)["score"]["weights"] == final["fit"]["weights"]
 
 
 def as_scifact(folder, beir):

@@ -332,11 +332,11 @@ def rerank(
 ) -> None:
     """Order the papers of every claim by BM25, cosine and the model of RUN: a TREC run. Resumes where it was stopped.
 
-    With --candidates and without --stage the model alone decides.
+    With --candidates and without --stage the model alone decides, unless it was trained with `residual`.
     """
     from headwise.retrieval.rerank import find_candidates, is_table, read_candidates, rerank
     from headwise.retrieval.reranker import Reranker
-    from headwise.retrieval.search import PRECISIONS
+    from headwise.retrieval.search import PRECISIONS, StoredScore
 
     with files.files(), progress() as shown:
         if precision not in PRECISIONS:
@@ -356,7 +356,12 @@ def rerank(
         options = {"split": claims.split, "top": top, "cache": claims.cache, "measures": files.names}
         given = None if candidates is None else read_candidates(candidates, papers, shown, **options)
         reranker = Reranker.load(folder, template=template)
-        if given is not None and stages.stage is None:
+        stored = StoredScore.read(folder)
+        # The logits of a model with an offset say what its first stage misses: alone they are no ranking.
+        residual = stored is not None and stored.score.offset > 0
+        if table and residual:
+            shown.log(f"{run} was trained with residual: without its first stage, its scores are no ranking")
+        if given is not None and stages.stage is None and (table or not residual):
             read = given
         else:
             options |= {"fit": fit, **stages.given}
